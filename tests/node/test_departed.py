@@ -70,6 +70,7 @@ def test_who_stood_still_vouches_for_nothing_until_it_is_answered(tmp_path):
             lambda: [n for n, s in net.statuses().items() if not s["confirmed"]],
         )
         assert net.ask("a2", "posterior")["posterior"]["state"] == "complete"
+        visits = net.ask("a2", "changes")["changes"]["visits"]
         net.freeze("a2")
         net.kill("a1", "a3")
         time.sleep(4.0)  # longer than the loss timeout: that is the point
@@ -82,6 +83,8 @@ def test_who_stood_still_vouches_for_nothing_until_it_is_answered(tmp_path):
         assert posterior["posterior"]["digest"] == net.expected()
         assert status["status"]["confirmed"] is False
         assert "the process stood still" in net.log("a2")
+        # To read the state again is no visit of the token.
+        assert net.ask("a2", "changes")["changes"]["visits"] == visits
         shown = unweave("posterior", net.folder("a2"), "--json")
         assert shown.json["state"] == "unconfirmed"
         net.start("a1", "a3")

@@ -171,7 +171,7 @@ def test_a_process_that_stands_still_is_noticed_when_others_need_it(
                 source._take("a1", short([event | {"facts": {"agent": name}}]))
 
         folder = net.folder("a2")
-        followers = link.Followers({"a2": folder}, {}, take, lambda: 1)
+        followers = link.Followers({"a2": folder}, take, lambda: 1)
         source._doubt = followers.doubt
         with short_path(folder / "agent.sock") as where:
             server = await asyncio.start_unix_server(frozen, where)
@@ -206,6 +206,29 @@ def test_details_ask_one_agent_once_for_all_viewers(
         assert asked == [plain.folder("a2")]
 
 
+def test_who_looks_at_an_agent_that_stands_still_learns_it(
+    plain: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At rest no other agent needs it, and its line may be a minute late."""
+    monkeypatch.setattr(network_module, "LOOK", 0.5)
+    monkeypatch.setattr(link, "_SLACK", 0.5)
+    monkeypatch.setattr(network_module, "_SILENT", 0.5)
+    monkeypatch.setattr(network_module, "_LOOK", 60.0)  # nothing but the page itself tells why
+    with Page(plain) as page:
+        page.until(at_rest)
+        pid = plain.children["a2"].pid or 0
+        plain.freeze("a2")
+        try:
+            details = page.client.get("/agents/a2").json
+            assert details["influence_text"] == "Not known now: the agent does not answer."
+            down = page.until(lambda v: v["agents"]["a2"]["state"] == "down" and v["waits"])
+            (wait,) = (one for one in down["waits"].values() if one.get("agents") == ["a2"])
+            assert wait["why"] == f"Its process is stopped: `kill -CONT {pid}` wakes it."
+        finally:
+            plain.thaw("a2")
+    plain.rest()
+
+
 def test_the_timeline_outlives_agents_and_pages(plain: Processes) -> None:
     with Page(plain) as page:
         view = page.until(lambda v: at_rest(v) and len(v["timeline"]) > 3)
@@ -223,8 +246,14 @@ def test_the_timeline_outlives_agents_and_pages(plain: Processes) -> None:
     plain.start("a2")
     plain.rest()
     with Page(plain) as page:
+        made = page.until(at_rest)["agents"]["a1"]["posterior_at"]
+    with Page(plain) as page:  # the agents run on: they tell it what the last page has heard, too
         view = page.until(at_rest)
+        assert view["agents"]["a1"]["posterior_at"] == made
+        did = page.client.get("/agents/a2").json["receipts"]
+        assert any(one["text"] == "a2 started." for one in did)
         again = [entry["text"] for entry in view["timeline"].values()]
+        assert len(again) == len({(one["at"], one["text"]) for one in view["timeline"].values()})
         assert again[: len(texts)] == texts
         assert "a2 does not answer" in again
         assert sum(text.endswith("added their factors") for text in again) == sum(

@@ -6,6 +6,7 @@ Every view, and the view after every patch, is checked against the contract (`Ch
 import asyncio
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +242,52 @@ def test_a_fault_strikes_one_agent_and_the_network_recovers(name):
     token = parked_token(source.session.world)
     assert np.array_equal(token.eta, without_faults(source.session, left))
     assert feed.view["waits"] == {}
+
+
+def test_agents_that_stop_for_different_reasons_wait_for_different_things():
+    source = source_of(agents=7)
+
+    async def script(feed: CheckedFeed) -> None:
+        await rests(source, feed)
+        await source.control({"do": "pause"})
+        for name, agent in (("crash", "a2"), ("freeze", "a4"), ("depart", "a6")):
+            await source.control({"do": "fault", "value": name, "agent": agent})
+        waits = feed.view["waits"]
+        assert waits["down"]["agents"] == ["a2", "a4"]
+        assert waits["down"]["why"].startswith("Their processes do not run. They go on ")
+        assert waits["down gone"]["agents"] == ["a6"]
+        assert "vote it out" in waits["down gone"]["why"]
+
+    played(source, script)
+
+
+def test_agents_that_are_not_named_are_counted():
+    source = source_of(agents=30)
+
+    async def script(feed: CheckedFeed) -> None:
+        await rests(source, feed)
+        await source.control({"do": "pause"})
+        await source.control({"do": "fault", "value": "power"})
+        wait = feed.view["waits"]["down"]
+        assert (len(wait["agents"]), wait["more"]) == (20, 10)
+
+    played(source, script)
+
+
+def test_an_agent_without_records_is_not_waited_for():
+    """The simulation of a network that has forgotten an agent."""
+    spec = simulated()
+    empty = spec.shards[2].drop(np.arange(spec.shards[2].n))
+    source = SimulationSource(
+        replace(spec, shards=[*spec.shards[:2], empty, *spec.shards[3:]], data="agents"),
+        speed=1000.0,
+    )
+
+    async def script(feed: CheckedFeed) -> None:
+        await rests(source, feed)
+        assert "has no records" in feed.view["agents"]["a3"]["why"]
+
+    played(source, script)
 
 
 @pytest.mark.parametrize(("name", "word"), [("partition", "cut"), ("loss", "lost")])

@@ -116,6 +116,21 @@ def test_a_network_at_rest() -> None:
     }
 
 
+def test_an_agent_of_this_machine_is_never_said_to_be_on_another_one() -> None:
+    """It stands still: its last short report is here, and a look has got no status of it."""
+    state = known()
+    told = {n: status(n, missing=["a3"]) for n in ("a1", "a2", "a4")}
+    assert "away" not in waits(state._replace(statuses=told))
+
+
+def test_a_departed_agent_is_not_asked_where_the_token_is_parked() -> None:
+    """Its process may stand still, and the page has its last words."""
+    gone = [status(name, departed=["a4"]) for name in ("a1", "a2", "a3")]
+    state = known({"a4": short(parked="a3")}, {one["name"]: one for one in gone})
+    assert token_view(state, [])["state"] == "parked"
+    assert told(state)[0] == "rest"
+
+
 def test_an_agent_that_is_down_has_a_reason_and_a_remedy() -> None:
     state = known({"a2": None})
     view = agent_views(state)["a2"]
@@ -125,6 +140,7 @@ def test_an_agent_that_is_down_has_a_reason_and_a_remedy() -> None:
     assert told(state) == ("waiting", "The token is parked; 1 agent does not answer.")
     frozen = known({"a2": None}, reasons={"a2": "its process is stopped: `kill -CONT 7` wakes it"})
     assert waits(frozen)["down a2"]["why"] == "Its process is stopped: `kill -CONT 7` wakes it."
+    assert agent_views(frozen)["a2"]["why"] == waits(frozen)["down a2"]["why"]
 
 
 def test_nobody_is_told_to_remove_an_agent_that_restarts_by_itself() -> None:

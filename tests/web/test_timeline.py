@@ -56,6 +56,26 @@ def test_what_happens_again_is_counted() -> None:
     )
 
 
+def test_a_restart_of_one_agent_is_not_one_of_all() -> None:
+    line = Timeline()
+    for agent in ("a1", "a2", "a3"):
+        line.tell(agent, 0.0, "started", {})
+    line.tell("a2", 30.0, "started", {})
+    line.tell("a2", 40.0, "started", {})
+    line.tell("a3", 50.0, "started", {})  # not one of those that were counted
+    line.tell("a1", 50.0, "started", {})
+    assert texts(line) == ["a1, a2, a3 started", "a2 started", "a3, a1 started"]
+    assert [entry.get("times") for entry in line.entries.values()] == [None, 2, None]
+
+
+def test_who_joins_a_repetition_has_a_line() -> None:
+    line = Timeline()
+    what = "replaced the factor: the other factors have changed"
+    for agent in ("a1", "a2", "a1", "a2", "a3"):
+        line.tell(agent, 0.0, what, {})
+    assert [text.partition(" f")[0] for text in texts(line)] == ["a1, a2", "a3"]
+
+
 def test_a_line_is_as_old_as_the_last_agent_in_it() -> None:
     line = Timeline()
     line.tell("a1", 0.0, "started", {})

@@ -243,7 +243,8 @@ class AgentDriver:
         self.memory.watch_state(after)
         if self._logged is not None:
             before = self._logged.token
-            if after.token.last is not before.last and not isinstance(before.role, Hold):
+            # By value: after the process stood still the state is another copy, from the disk.
+            if after.token.last != before.last and not isinstance(before.role, Hold):
                 self.log.recent.visit(after.token.last.epoch, after.token.last.hop)
             log_activity(self.log, self._logged, after)
         self._logged = after

@@ -20,13 +20,15 @@ Facts = Mapping[str, Any]
 class Sentence(NamedTuple):
     """`text` is complete for an event of the network. For an event of agents, `{who}` stands for
     their names, and `many` is the text for several of them. Sentences with the same `key` are about
-    the same thing, and are folded."""
+    the same thing, and are folded. `alone`: if it happens again to one of several agents, the
+    others have no part in it."""
 
     text: str
     level: Level
     key: str
     many: str = ""
     agent: str | None = None
+    alone: bool = False
 
 
 def sentence(agent: str, what: str, facts: Facts, level: str = "info") -> Sentence | None:
@@ -48,7 +50,7 @@ def sentence(agent: str, what: str, facts: Facts, level: str = "info") -> Senten
         return Sentence(make(named), grade, f"{kind} {key(named)}", agent=subject or None)
     if what in _OWN:
         one, many, grade = _OWN[what]
-        return Sentence("{who} " + one, grade, what, "{who} " + many, agent)
+        return Sentence("{who} " + one, grade, what, "{who} " + many, agent, what in _ALONE)
     why = facts.get("why") or facts.get("error")
     if what in _WITH_REASON:
         one, grade = _WITH_REASON[what]
@@ -241,6 +243,17 @@ _OWN: dict[str, tuple[str, str, Level]] = {
         "warning",
     ),
 }
+
+# What happens to the process of one agent, and not to all of them in turn.
+_ALONE = frozenset(
+    (
+        "started",
+        "joined",
+        "stopped",
+        "restarts, to remove erased values from its memory",
+        "the process stood still; it starts again",
+    )
+)
 
 # what → the text before the reason, and the level
 _WITH_REASON: dict[str, tuple[str, Level]] = {

@@ -2,7 +2,9 @@
 
 Every agent tells when it learns of something. The first one makes a line; what the others tell of
 the same thing changes nothing, or adds their names. If an agent tells it again, it happened again:
-the line counts. After a while without news, or many other lines, a new line begins.
+the line counts. A line that names several agents does not count what happened to one of them, and
+one that counts takes no further names. After a while without news, or many other lines, a new line
+begins.
 
 A network's timeline is kept in a file, with the last number that each agent told: so it outlives
 the agents' processes and the page's. It holds sentences only.
@@ -52,6 +54,13 @@ class _Line:
     times: int = 1
     agents: int = 0
     first: list[str] = field(default_factory=list)  # of the agents
+    named: set[str] = field(default_factory=set)  # all of them
+
+    def takes(self, teller: str, alone: bool) -> bool:
+        """Whether the same event of this agent keeps the line true, if it names agents."""
+        if teller in self.tellers:
+            return self.agents == 1 or not alone
+        return self.times == 1 or teller in self.named
 
 
 class _File(TypedDict):
@@ -97,7 +106,15 @@ class Timeline:
                 found = found._replace(text=f"{found.text} ({why})")
         group = [agent] if found.many else []
         return self._add(
-            at, found.text, found.level, found.key, agent, found.agent, found.many, group
+            at,
+            found.text,
+            found.level,
+            found.key,
+            agent,
+            found.agent,
+            found.many,
+            group,
+            found.alone,
         )
 
     def _explain(self, agent: str, at: float, why: str) -> Patch:
@@ -130,13 +147,17 @@ class Timeline:
         agent: str | None,
         many: str,
         group: list[str],
+        alone: bool = False,
     ) -> Patch:
         self._changed = True
         for line in reversed(self._open):
             if line.key == key and abs(at - line.until) <= _WINDOW:
+                if group and not line.takes(teller, alone):
+                    break
                 return self._fold(line, at, teller, group)
         self._number += 1
         line = _Line(self._number, key, many, {teller}, at, agents=len(group), first=group)
+        line.named |= set(group)
         self._open.append(line)
         entry: Entry = {
             "at": at,
@@ -169,6 +190,7 @@ class Timeline:
         changed = dict(entry)
         if group and not again and line.times == 1:
             line.agents += 1
+            line.named |= set(group)
             if len(line.first) < _NAMES:
                 line.first = [*line.first, *group]
             who = named(line.first, line.agents)

@@ -118,6 +118,7 @@ class Wait(TypedDict):
     why: str
     fix: NotRequired[str]
     agents: NotRequired[list[str]]
+    more: NotRequired[int]  # agents beyond those
 
 
 class Summary(TypedDict):

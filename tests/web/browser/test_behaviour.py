@@ -412,6 +412,45 @@ def test_agents_of_whom_nothing_is_known_are_in_the_picture(visit):
         page.get_by_role("button", name="Cork: down").wait_for()
 
 
+def test_a_change_says_of_how_many_parameters_it_is(visit):
+    with visit(SceneSource(scene("erased", parameters=["age", "bmi", "dose"]))) as v:
+        v.open().locator("#erasures .footnote", has_text="1 of 3 parameters.").wait_for()
+    with visit(SceneSource(scene("erased"))) as v:
+        page = v.open()
+        page.locator("#erasures .change").first.wait_for()
+        assert not page.locator("#erasures .footnote", has_text="parameters").count()
+
+
+def test_no_token_is_drawn_when_no_agent_answers(visit):
+    source = SceneSource(scene("rest"))
+    with visit(source) as v:
+        page = v.open()
+        page.locator("#token").wait_for()
+        assert "parked" in page.locator("#token-text").text_content()
+        source.change(
+            {
+                "token": {"state": "none", "at": None, "epoch": None, "hop": None, "visits": None},
+                "summary": {"state": "down", "text": "No agent answers."},
+            }
+        )
+        page.locator("#token").wait_for(state="hidden")
+        assert page.locator("#token-text").text_content() == ""
+
+
+def test_details_say_nothing_before_the_answer(visit):
+    class Slow(SceneSource):
+        async def agent(self, name):
+            await asyncio.sleep(1.0)
+            return await super().agent(name)
+
+    with visit(Slow(scene("rest"))) as v:
+        page = v.open()
+        page.get_by_role("button", name="Cork: in").click()
+        page.get_by_role("dialog", name="Cork").wait_for()
+        assert page.locator("#details-no-receipts").text_content() == "…"
+        page.locator("#details-receipts > li").first.wait_for()
+
+
 def test_keys_alone_suffice(visit):
     with visit(SceneSource(scene("rest"))) as v:
         page = v.open()

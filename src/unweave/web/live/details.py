@@ -120,6 +120,9 @@ def _add_influence(details: AgentDetails, agents: Cluster | None, name: str, kno
         told = [s.get("others", {}).get(name, {}) for s in known.statuses.values()]
         published = [one["influence"] for one in told if one.get("influence") is not None]
         found = {name: published[0]} if published else {}
+    if name not in found and agents is not None and name not in agents.agents:
+        details["influence_text"] = "Not known now: the agent does not answer."
+        return
     if name not in found:
         details["influence_text"] = (
             "Not known now. It is computed when the token is parked and the sum includes the agent."

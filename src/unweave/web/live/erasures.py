@@ -54,7 +54,8 @@ _VOTES = 60.0  # seconds to collect votes
 
 _STEPS = (
     "The request is stored at {agent} at once, and signed by it. It cannot be taken back.",
-    "The token goes to {agent}, which takes {what} out of the sum and deletes what it kept of it.",
+    "The token goes to {agent}, which takes {what} out of the sum and deletes what it kept "
+    "of the erased data.",
     "Every remaining agent attests the new sum; the audit adds all factors a second time.",
     "A certificate is written here and at the agents. Anybody with network.toml can verify it.",
 )
@@ -265,11 +266,13 @@ class LiveErasures:
             shown = ["Neighbours can compute what was taken out: the difference of two tokens."]
         shown.append("What others saw or kept before stays with them.")
         found: ErasurePreview = {
-            "what": f"Erase {what} of {name}" + (", which has departed" if departed else ""),
+            "what": f"Vote {name} out, and erase everything of it"
+            if departed
+            else f"Erase {what} of {name}",
             "steps": [step.format(agent=name, what=what) for step in steps],
             "shown": [one[:1].upper() + one[1:] for one in shown],
-            "irreversible": "A signed request cannot be taken back: the erased data can never be "
-            "learned again in this network.",
+            "irreversible": f"{'Votes' if departed else 'A signed request'} cannot be taken back: "
+            "the erased data can never be learned again in this network.",
         }
         if batch is not None:
             found["batched"] = True

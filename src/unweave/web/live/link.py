@@ -103,17 +103,21 @@ class Followers:
     def __init__(
         self,
         folders: dict[str, Path],
-        told: dict[str, tuple[str, int]],
         take: Callable[[str, dict[str, Any] | None], None],
         viewers: Callable[[], int],
     ) -> None:
-        self._folders, self._told, self._take, self._viewers = folders, dict(told), take, viewers
+        self._folders, self._take, self._viewers = folders, take, viewers
+        # At first agents tell all they remember: what an earlier page heard has times that this one
+        # does not know.
+        self._told: dict[str, tuple[str, int]] = {}
         self._watched = asyncio.Event()
         self._doubted: asyncio.Queue[str] = asyncio.Queue()
+        self._doubts: set[str] = set()  # those in it, and the one that is asked
 
     def doubt(self, name: str) -> None:
         """Other agents do not hear this one: if its process stands still, say so soon."""
-        if name in self._folders:
+        if name in self._folders and name not in self._doubts:
+            self._doubts.add(name)
             self._doubted.put_nowait(name)
 
     async def run(self) -> None:
@@ -163,6 +167,7 @@ class Followers:
             except AgentDown:
                 self._take(name, None)
             finally:
+                self._doubts.discard(name)
                 await link.close()
 
     async def _until_watched(self) -> None:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from unweave.errors import UnweaveError
 from unweave.models import Posterior
+from unweave.node.api.client import asleep, lives
 from unweave.node.config import AgentFolder, agent_name, find_agents
 from unweave.node.process import is_restarting
 from unweave.operations.cluster import LOOK, Cluster, open_cluster
@@ -182,7 +183,7 @@ class NetworkSource:
     # ------------------------------------------------------------------------------- running
 
     async def run(self, feed: Feed) -> None:
-        followers = Followers(self._folders, self._timeline.told, self._take, lambda: feed.viewers)
+        followers = Followers(self._folders, self._take, lambda: feed.viewers)
         self._doubt = followers.doubt
         try:
             async with asyncio.TaskGroup() as group:
@@ -219,7 +220,12 @@ class NetworkSource:
         self._moves.take(answer["visits"])
         visits = {*self._visits, *((at, index) for at, _, _ in answer["visits"])}
         self._visits = sorted(visits)[-VISITS:]
+        run, number = self._timeline.told.get(name, ("", 0))
         for event in answer["events"]:
+            if run == answer["run"] and event["number"] <= number:  # an earlier page has told it
+                told = sentence(name, event["what"], event["facts"], event["level"])
+                self._note(name, event["at"], told)
+                continue
             self._events.append((event["at"], name, event))
             self._happened.set()
             if event["what"] == "a neighbour does not answer":
@@ -237,9 +243,18 @@ class NetworkSource:
             if now - since >= _SILENT and not is_restarting(self._folders[name]):
                 del self._silent[name]
                 self._events.append((since, name, {"what": "does not answer"}))
-                self._known = self._known._replace(shorts={**self._known.shorts, name: None})
+                self._known = self._known._replace(
+                    shorts={**self._known.shorts, name: None},
+                    reasons={**self._known.reasons, **self._frozen(name)},
+                )
                 self._happened.set()
                 self._fresh = True
+
+    def _frozen(self, name: str) -> dict[str, str]:
+        """Why an agent whose process exists does not answer: to start it would be the wrong fix,
+        and the next look, which asks it, is some seconds away."""
+        pid = self._known.statuses.get(name, {}).get("pid")
+        return {name: asleep(pid)} if pid is not None and lives(pid) else {}
 
     async def _keep_saving(self) -> None:
         """A disk that refuses the timeline does not end the page."""
@@ -504,9 +519,15 @@ class NetworkSource:
             if name not in self._folders:
                 return agent_details(None, name, known, view, recent)
             with open_cluster(self._folders[name], LOOK) as agents:  # this agent, and no other
-                return agent_details(agents, name, known, view, recent)
+                found = agent_details(agents, name, known, view, recent)
+                silent.extend(agents.silent)
+                return found
 
-        return await asyncio.to_thread(ask)
+        silent: list[str] = []
+        try:
+            return await asyncio.to_thread(ask)
+        finally:
+            self._doubt_all(silent)
 
     async def certificate(self, request: str) -> tuple[str, bytes]:
         return await self._work(self._erasures.certificate, request)
@@ -540,9 +561,23 @@ class NetworkSource:
 
         def call() -> T:
             with open_cluster(self._folder) as agents:
-                return do(agents)
+                try:
+                    return do(agents)
+                finally:
+                    silent.extend(agents.silent)
 
-        return await asyncio.to_thread(call)
+        silent: list[str] = []
+        try:
+            return await asyncio.to_thread(call)
+        finally:
+            self._doubt_all(silent)
+
+    def _doubt_all(self, silent: Iterable[str]) -> None:
+        """Agents that have not answered a question of a person: the page shows it soon, although at
+        rest nobody else needs them."""
+        for name in silent:
+            if self._known.shorts.get(name) is not None:
+                self._doubt(name)
 
 
 def _told(error: Exception) -> str:

@@ -47,7 +47,7 @@ SERIES: dict[str, Series] = {
         "x": "time",
         "log": True,
         "empty": "No point yet: one is drawn for every change of the sum since this page was "
-        "started, but for none by an erasure.",
+        "started, except by an erasure.",
         "points": [],
     },
     "residual": {

@@ -81,12 +81,12 @@ class Known(_Known):
 
     @cached_property
     def parked(self) -> str | None:
-        """The holder of a parked token that all agents know; one that starts does not know it
-        yet."""
+        """The holder of a parked token that all agents know; one that starts does not know it yet,
+        and one that has departed may never."""
         known = {
             short.get("parked")
             for name, short in self.up.items()
-            if short["phase"] != "starting" and name not in self.restarting
+            if short["phase"] != "starting" and name not in self.restarting | self.departed
         }
         return known.pop() if len(known) == 1 else None
 
@@ -151,9 +151,12 @@ def _state(known: Known, name: str, lacking: str) -> tuple[AgentState, str]:
     if name in known.restarting and short is None:
         return "erased" if erased else "pending", _RESTARTS
     if name in known.folders and short is None:
-        return "down", known.reasons.get(
-            name
-        ) or f"It does not run. Fix: {start_words(known.folders, name)}."
+        why = known.reasons.get(name)
+        return "down", (
+            _capital(_sentence(why), known)
+            if why
+            else f"It does not run. Fix: {start_words(known.folders, name)}."
+        )
     if erased:
         return "erased", ""
     if short is None:
@@ -287,7 +290,12 @@ def waits(known: Known) -> dict[str, Wait]:
             text = f"No process answers for {listed(rest, 5)}. Fix: start them with `unweave up`"
             found["down more"] = as_wait(f"{len(rest)} more agents do not answer", text)
             found["down more"]["agents"] = rest
-    away = Overview(statuses, down, known.topology.agents).away()
+    # One of here that no longer answers is in no status, and not down before it is asked again.
+    away = [
+        name
+        for name in Overview(statuses, down, known.topology.agents).away()
+        if name not in known.folders
+    ]
     if away:
         text = (
             f"{listed(away, 5)}: on another machine, not included or not heard. Fix: ask the "

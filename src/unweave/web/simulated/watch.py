@@ -28,6 +28,8 @@ from unweave.web.view import VISITS, AgentView, ErasureView, Summary, TokenView,
 
 __all__ = ["SeenSum", "Watch"]
 
+_NAMED = 20  # agents of a wait
+
 # What every agent tells when it learns it, and the page once.
 _ONCE = frozenset(
     (
@@ -77,6 +79,7 @@ class Watch:
         self._erasures: dict[str, ErasureView] = {}
         self._open: dict[str, None] = {}  # erasures that may change, in order
         self._known: set[tuple[object, ...]] = set()
+        self._empty = [k for k, shard in enumerate(session.shards) if not shard.n]
         self.world.observers.append(self)
 
     # ------------------------------------------------------------------------- per transition
@@ -313,7 +316,14 @@ class Watch:
             return "pending", self._stays_out[k]
         if self.terms.masked:
             return "pending", "No private sum with its value is complete yet."
+        if k in self._without_records():
+            return "pending", "It has no records in this simulation, so it adds nothing."
         return "pending", "The token has not taken in its factor yet. Wait for the pass to end."
+
+    def _without_records(self) -> set[int]:
+        """Agents that began without records (the real network has forgotten them), and have
+        none."""
+        return {k for k in self._empty if not self.session.workers[k].whole.n}
 
     def _why_down(self, k: int) -> str:
         until = self.asked.down_until.get(k)
@@ -327,6 +337,18 @@ class Watch:
             return f"{what}. It starts again by itself."
         return f"{what}. It goes on at second {until:.1f}."
 
+    def _why_all_down(self, down: Sequence[int]) -> str:
+        """Of several agents that come back, or of several that do not."""
+        if down[0] in self.asked.leaving:
+            return "They have stopped for good. The others vote them out."
+        until = [self.asked.down_until.get(k) for k in down]
+        known = [second for second in until if second is not None]
+        if len(known) < len(until):
+            return "Their processes do not run. They start again by themselves."
+        last = f"second {max(known):.1f}"
+        when = f"at {last}" if min(known) == max(known) else f"one by one, the last one at {last}"
+        return f"Their processes do not run. They go on {when}."
+
     # -------------------------------------------------------------------- token, waits, summary
 
     def token_view(self) -> TokenView:
@@ -334,6 +356,7 @@ class Watch:
         if token is None:
             return {"state": "none"}
         solving = self.world.state(self._at).token.pending is not None
+        solving = solving and self._at not in self._down
         state = "moving" if isinstance(self._role, Out) or not solving else "solving"
         if isinstance(self._role, Parked):
             state = "parked"
@@ -355,13 +378,13 @@ class Watch:
         faults, now, name = self.asked.faults, self.world.now, self.terms.name
         if now < faults.apart_until:
             side = sorted(faults.apart)
-            found["apart"] = {
+            apart: Wait = {
                 "what": "The network is cut in two",
                 "why": f"{listed([name(k) for k in side], 5)} and the others hear nothing of each "
                 "other.",
                 "fix": f"It heals at second {faults.apart_until:.1f}.",
-                "agents": [name(k) for k in side[:20]],
             }
+            found["apart"] = _naming(apart, [name(k) for k in side])
         if now < faults.lossy_until:
             found["loss"] = {
                 "what": "Messages are lost",
@@ -369,14 +392,17 @@ class Watch:
                 "fix": f"It ends at second {faults.lossy_until:.1f}.",
             }
         needed = [k for k in sorted(self._down) if self._agents[k]["state"] == "down"]
-        if needed:
-            shown = [name(k) for k in needed[:5]]
-            found["down"] = {
-                "what": f"{listed(shown) if len(needed) <= 5 else count(len(needed), 'agent')} "
-                f"{'does' if len(needed) == 1 else 'do'} not run",
-                "why": self._why_down(needed[0]),
-                "agents": [name(k) for k in needed[:20]],
+        back = [k for k in needed if k not in self.asked.leaving]
+        gone = [k for k in needed if k in self.asked.leaving]
+        for down in filter(None, (back, gone)):
+            shown = [name(k) for k in down[:5]]
+            wait: Wait = {
+                "what": f"{listed(shown) if len(down) <= 5 else count(len(down), 'agent')} "
+                f"{'does' if len(down) == 1 else 'do'} not run",
+                "why": self._why_down(down[0]) if len(down) == 1 else self._why_all_down(down),
             }
+            key = "down gone" if "down" in found else "down"
+            found[key] = _naming(wait, [name(k) for k in down])
         if self.terms.masked and self.token is not None and not self.parked:
             found |= self._round_waits()
         return found
@@ -387,13 +413,11 @@ class Watch:
         for agents, what in zip(waiting, words, strict=True):
             if agents:
                 names = [self.terms.name(k) for k in sorted(agents)]
-                return {
-                    "round": {
-                        "what": "The private round is under way",
-                        "why": f"{listed(names, 5)} must still {what}.",
-                        "agents": names[:20],
-                    }
+                wait: Wait = {
+                    "what": "The private round is under way",
+                    "why": f"{listed(names, 5)} must still {what}.",
                 }
+                return {"round": _naming(wait, names)}
         return {}
 
     def summary(self, violation: str = "") -> Summary:
@@ -414,13 +438,20 @@ class Watch:
                 f"The token is at {self.terms.name(self._at)}, which does not run. When its "
                 "neighbours have heard nothing for a while, one of them opens a new epoch."
             )
-        elif (missing := lacking(token)) and not self.terms.masked:
+        elif (missing := lacking(token) - self._idle(token)) > 0 and not self.terms.masked:
             view["state"] = "learning"
             view["text"] = f"The token is on its way; {count(missing, 'agent')} to go."
         else:
             view["state"] = "learning"
             view["text"] = "The token is on its way; the agents attest the sum."
         return view
+
+    def _idle(self, token: Token) -> int:
+        """How many agents the token does not wait for: they have nothing to add."""
+        return sum(
+            k not in token.inside and not token.tombs.get(k, NOTHING).out
+            for k in self._without_records()
+        )
 
     def _at_rest(self, view: Summary) -> None:
         token = self.token
@@ -438,6 +469,14 @@ class Watch:
         else:
             view["state"] = "rest"
             view["text"] = f"At rest: the token is parked at {at}, and all agents have attested."
+
+
+def _naming(wait: Wait, names: list[str]) -> Wait:
+    """With the agents that it is about: the first ones, and how many there are beyond."""
+    wait["agents"] = names[:_NAMED]
+    if len(names) > _NAMED:
+        wait["more"] = len(names) - _NAMED
+    return wait
 
 
 def _bits(number: int) -> list[int]:

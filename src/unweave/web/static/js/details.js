@@ -65,6 +65,7 @@ export function startDetails(store, actions) {
     say($("details-influence-text"), details.influence_text);
     const receipts = details.receipts;
     $("details-no-receipts").hidden = receipts.length > 0;
+    say($("details-no-receipts"), details.waiting ? "…" : "Nothing yet.");
     reconcile(
       $("details-receipts"),
       receipts.map((entry, index) => [index, entry]),
@@ -80,7 +81,7 @@ export function startDetails(store, actions) {
   function open(name) {
     shown = name;
     head(store.view);
-    body({ facts: {}, receipts: [], influence_text: "…" });
+    body({ waiting: true, facts: {}, receipts: [], influence_text: "…" });
     openDialog(dialog);
     load();
   }

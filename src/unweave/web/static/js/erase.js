@@ -8,11 +8,14 @@ import { plural } from "./format.js";
 import { renderSteps } from "./erasures.js";
 import { showProblem } from "./problem.js";
 
+const PATIENCE = 700; // milliseconds without an answer, until the dialog says what it waits for
+
 export function startErase(store) {
   const dialog = $("erase");
   let request = null;
   let wish = null; // what the preview on the screen is of
   let turn = 0; // of the questions: who closes the dialog, or asks anew, wants no earlier answer
+  let slow = 0; // the timer of the words about a wait
 
   function show(page) {
     for (const name of ["what", "preview", "progress"]) $(`erase-${name}`).hidden = name !== page;
@@ -23,12 +26,17 @@ export function startErase(store) {
   function busy(on) {
     dialog.classList.toggle("busy", on);
     for (const button of dialog.querySelectorAll(".actions button")) button.disabled = on;
+    clearTimeout(slow);
+    $("erase-wait").hidden = true;
+    if (on) slow = setTimeout(() => ($("erase-wait").hidden = false), PATIENCE);
   }
 
-  // `task` gets a function that tells whether its answer is still wanted.
-  async function attempt(task, late = () => {}) {
+  // `task` gets a function that tells whether its answer is still wanted; `late` gets the error of
+  // one that is not.
+  async function attempt(task, { waits = "Asking the agent.", late = () => {} } = {}) {
     const mine = ++turn;
     const wanted = () => mine === turn;
+    say($("erase-wait"), waits);
     busy(true);
     try {
       showError($("erase-error"), null);
@@ -141,7 +149,7 @@ export function startErase(store) {
       say($("erase-title"), `Erasing ${wish.agent}`);
       show("progress");
       progress(store.view);
-    }, showProblem),
+    }, { waits: wish.departed ? "Collecting votes. This may take a minute." : undefined, late: showProblem }),
   );
 
   $("erase-back").addEventListener("click", () => {

@@ -43,7 +43,7 @@ export function startErasures(store, openErase) {
     shown += PAGE;
     render(store.view);
   });
-  store.subscribe(["erasures", "may_erase"], (view) => {
+  store.subscribe(["erasures", "may_erase", "posterior"], (view) => {
     render(view);
     tell(view);
   });
@@ -60,7 +60,7 @@ export function startErasures(store, openErase) {
       all.slice(0, shown),
       ([request]) => `:${request}`,
       ([request]) => create(request),
-      (node, [, erasure]) => update(node, erasure),
+      (node, [, erasure]) => update(node, erasure, view.posterior.total),
     );
   }
 
@@ -83,11 +83,12 @@ function create(request) {
     el("div", { class: "progress" }, el("ol", { class: "steps" }), el("p", { class: "kind" })),
     el("p", { class: "words" }),
     el("table", { class: "change" }),
+    el("p", { class: "footnote", hidden: true }),
     el("a", { class: "button small", href: certificatePath(request), download: true, text: "Download certificate" }),
   );
 }
 
-function update(node, erasure) {
+function update(node, erasure, total) {
   say(node.querySelector("h3"), `${erasure.agent} – ${erasure.scope}`);
   setTime(node.querySelector("time"), erasure.done_at ?? erasure.asked_at);
   renderSteps(node.querySelector(".steps"), erasure);
@@ -101,6 +102,9 @@ function update(node, erasure) {
   const change = erasure.change ?? [];
   const table = node.querySelector(".change");
   table.hidden = change.length === 0;
+  const rest = node.querySelector(".footnote");
+  rest.hidden = table.hidden || !(total > change.length);
+  if (!rest.hidden) say(rest, `${count(change.length)} of ${count(total)} parameters.`);
   if (table.rows.length === change.length + 1 || !change.length) return;
   const cell = (tag, text, scope) => el(tag, { text, scope });
   table.replaceChildren(

@@ -87,7 +87,7 @@ function tokenText(view) {
   const name = at === undefined ? null : view.graph.names[at];
   const place = name === null ? "" : ` at ${name}`;
   const stamp = epoch === undefined ? "" : ` · epoch ${count(epoch)}, hop ${count(hop ?? 0)}`;
-  if (state === "none") return "There is no token yet.";
+  if (state === "none") return view.summary.state === "down" ? "" : "There is no token yet.";
   if (state === "parked") return `The token is parked${place}${stamp}`;
   if (state === "solving") return `${name ?? "An agent"} holds the token and solves${stamp}`;
   return `The token is${place}${stamp}`;

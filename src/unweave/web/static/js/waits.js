@@ -53,7 +53,8 @@ function row(node, wait, select) {
   const chips = node.querySelector(".chips");
   chips.hidden = agents.length === 0;
   const shown = agents.slice(0, FEW).map((name) => ({ name }));
-  if (agents.length > FEW) shown.push({ more: agents.length - FEW });
+  const more = agents.length - shown.length + (wait.more ?? 0);
+  if (more) shown.push({ more });
   reconcile(
     chips,
     shown,
