@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -184,6 +185,26 @@ def test_a_process_that_stands_still_is_noticed_when_others_need_it(
                 await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(story())
+
+
+def test_a_process_that_was_stopped_is_noticed_while_nobody_needs_it(tmp_path: Path) -> None:
+    """At rest no agent tells for a minute that it is there, and none is asked: /proc tells."""
+    net = Processes(tmp_path / "net", agents=3)
+    source, doubted = NetworkSource(net.root), list[str]()
+    source._doubt = doubted.append
+    with subprocess.Popen(["sleep", "60"]) as stopped, subprocess.Popen(["sleep", "60"]) as runs:
+        source._known = source._known._replace(
+            statuses={"a1": {"pid": stopped.pid}, "a2": {"pid": runs.pid}, "a3": {}},
+            shorts={name: {"phase": "idle"} for name in net.names},
+        )
+        source._find_stopped()
+        assert not doubted
+        stopped.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, stopped.pid, os.WSTOPPED)
+        source._find_stopped()
+        assert doubted == ["a1"]
+        for process in (stopped, runs):
+            process.kill()
 
 
 def test_details_ask_one_agent_once_for_all_viewers(

@@ -105,6 +105,7 @@ def test_a_chapter_is_walked_to_its_end(source, walks):
         assert (feed.view["token"]["hop"], feed.view["controls"]["playing"]) == (281, False)
         assert feed.view["controls"]["may_forget"] == ["a10"]
         assert not feed.view["erasures"]
+        assert [one["id"] for one in feed.view["posterior"]["moments"]] == ["retrained"]
         await source.control({"do": "forget", "agent": "a10"})
         assert feed.view["erasures"]["agent10"]["state"] == "asked"
         assert feed.view["series"]["progress"]["points"][-1][0] == 0.0

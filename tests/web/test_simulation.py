@@ -286,6 +286,8 @@ def test_an_agent_without_records_is_not_waited_for():
     async def script(feed: CheckedFeed) -> None:
         await rests(source, feed)
         assert "has no records" in feed.view["agents"]["a3"]["why"]
+        assert feed.view["posterior"]["state"] == "complete"
+        assert "why" not in feed.view["posterior"]
 
     played(source, script)
 

@@ -26,7 +26,7 @@ from unweave.node.config import AGENT_FILE, agent_name
 from unweave.node.process import is_restarting
 from unweave.text import quote
 
-__all__ = ["AgentDown", "Operator", "asleep", "lives"]
+__all__ = ["AgentDown", "Operator", "asleep", "lives", "stands_still"]
 
 
 _CONNECT = 3.0  # seconds; the system accepts calls for a frozen process until its queue is full
@@ -165,11 +165,16 @@ def lives(pid: int | None) -> bool:
     return _state(pid) != "Z"
 
 
+def stands_still(pid: int | None) -> bool:
+    """Whether somebody has stopped the process (`kill -STOP`). It is not asked."""
+    return pid is not None and _state(pid) in ("T", "t")
+
+
 def asleep(pid: int | None) -> str:
     """Why a process that exists does not answer, and the fix."""
     if pid is None:
         return "it runs, but does not answer: frozen, or very busy; agent.log in its folder tells"
-    if _state(pid) in ("T", "t"):
+    if stands_still(pid):
         return f"its process is stopped: `kill -CONT {pid}` wakes it"
     return (
         f"its process {pid} runs, but does not answer: frozen, or very busy; agent.log in its "

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from unweave.errors import UnweaveError
 from unweave.models import Posterior
-from unweave.node.api.client import asleep, lives
+from unweave.node.api.client import asleep, lives, stands_still
 from unweave.node.config import AgentFolder, agent_name, find_agents
 from unweave.node.process import is_restarting
 from unweave.operations.cluster import LOOK, Cluster, open_cluster
@@ -256,6 +256,13 @@ class NetworkSource:
         pid = self._known.statuses.get(name, {}).get("pid")
         return {name: asleep(pid)} if pid is not None and lives(pid) else {}
 
+    def _find_stopped(self) -> None:
+        """Agents whose processes were stopped. At rest nobody else would notice for a minute, and
+        more questions would cost the others."""
+        for name, status in self._known.statuses.items():
+            if self._known.shorts.get(name) is not None and stands_still(status.get("pid")):
+                self._doubt(name)
+
     async def _keep_saving(self) -> None:
         """A disk that refuses the timeline does not end the page."""
         while True:
@@ -294,6 +301,8 @@ class NetworkSource:
                 complete = now - seen_since > lag
                 feed.points({"rate": self._moves.points(now - lag if complete else 0.0)})
                 drawn = now
+                if feed.viewers:
+                    self._find_stopped()
                 self._fresh = True  # a token that stopped to move changes the summary
             await asyncio.sleep(_TICK)
 

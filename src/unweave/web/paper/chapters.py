@@ -23,8 +23,9 @@ from unweave.grid import Ints
 from unweave.models import Model
 from unweave.web.view import Series
 
-__all__ = ["CHAPTERS", "Chapter", "Walked"]
+__all__ = ["CHAPTERS", "EARLIER", "Chapter", "Walked"]
 
+EARLIER = "before"  # the moment before agent 10 is forgotten
 _BEFORE = 20  # hops before the request that are shown
 _REDUCTION = "sum"  # of the loss in figure 5: the conventional posterior
 
@@ -214,7 +215,7 @@ def _fig5(name: str, how: str) -> Callable[[int, int], Walked]:
         moments = {"retrained": ("retrained without agent 10", retrained)}
         if how != "retrain":
             moments = {
-                "before": ("before agent 10 was forgotten", run.units[0, learn - 1])
+                EARLIER: ("before agent 10 was forgotten", run.units[0, learn - 1])
             } | moments
         return Walked(
             model=run.model,

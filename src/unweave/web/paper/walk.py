@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from unweave.models import Posterior
 from unweave.text import count
 from unweave.web.densities import parameters
-from unweave.web.paper.chapters import Chapter, Walked
+from unweave.web.paper.chapters import EARLIER, Chapter, Walked
 from unweave.web.view import VISITS, AgentView, ErasureView, PosteriorView, Summary, TokenView
 
 __all__ = ["LEAVER", "PaperWalk", "shown_number"]
@@ -126,7 +126,9 @@ class PaperWalk:
             "total": len(now.marginals),
             "parameters": parameters(now, walked.model.posterior(walked.model.eta0)),
             "moments": [
-                {"id": name, "label": label} for name, (label, _) in walked.moments.items()
+                {"id": name, "label": label}
+                for name, (label, _) in walked.moments.items()
+                if name != EARLIER or self.requested  # until then it is the posterior itself
             ],
         }
 

@@ -249,7 +249,8 @@ class SimulationSource:
         if key == self._posterior:
             return {}
         self._posterior = key
-        view = self.sums.view(shown, attested=attested)
+        idle = 0 if shown is None else self.watch.idle(shown.token)
+        view = self.sums.view(shown, attested=attested, idle=idle)
         return difference(self._view["posterior"], cast("dict[str, Any]", view))
 
     def _erasures(self) -> dict[str, Any]:

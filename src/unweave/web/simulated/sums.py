@@ -218,7 +218,8 @@ class SimulatedSums:
             marks = [one for one in self.moments if one.startswith("hop-")]
             del self.moments[(marks or list(self.moments))[0]]
 
-    def view(self, shown: SeenSum | None, *, attested: bool) -> PosteriorView:
+    def view(self, shown: SeenSum | None, *, attested: bool, idle: int = 0) -> PosteriorView:
+        """`idle`: the agents outside of the sum that have nothing to add."""
         if shown is None:
             waits = "No private sum is complete yet." if self.masked else "There is no token yet."
             return {"state": "none", "why": f"{waits} Fix: let the simulation run."}
@@ -238,7 +239,7 @@ class SimulatedSums:
             "parameters": parameters(posterior, self._prior),
             "moments": [Moment(id=name, label=label) for name, (label, _) in self.moments.items()],
         }
-        if missing := lacking(token):
+        if (missing := lacking(token) - idle) > 0:
             view["state"] = "incomplete"
             are = "is" if missing == 1 else "are"
             view["why"] = f"{missing} of {len(token.included)} agents {are} not in the sum yet."

@@ -438,7 +438,7 @@ class Watch:
                 f"The token is at {self.terms.name(self._at)}, which does not run. When its "
                 "neighbours have heard nothing for a while, one of them opens a new epoch."
             )
-        elif (missing := lacking(token) - self._idle(token)) > 0 and not self.terms.masked:
+        elif (missing := lacking(token) - self.idle(token)) > 0 and not self.terms.masked:
             view["state"] = "learning"
             view["text"] = f"The token is on its way; {count(missing, 'agent')} to go."
         else:
@@ -446,7 +446,7 @@ class Watch:
             view["text"] = "The token is on its way; the agents attest the sum."
         return view
 
-    def _idle(self, token: Token) -> int:
+    def idle(self, token: Token) -> int:
         """How many agents the token does not wait for: they have nothing to add."""
         return sum(
             k not in token.inside and not token.tombs.get(k, NOTHING).out

@@ -141,7 +141,9 @@ export function startErase(store) {
 
   // Who closes the dialog does not take back the request. The list of erasures shows it, and the
   // bar of the page why it was refused.
-  $("erase-confirm").addEventListener("click", () =>
+  $("erase-confirm").addEventListener("click", () => {
+    const how = { late: showProblem };
+    if (wish.departed) how.waits = "Collecting votes. This may take a minute.";
     attempt(async (wanted) => {
       const answer = await withAccess(() => erase(wish));
       if (!answer || !wanted()) return; // the prompt was closed: this dialog is as it was
@@ -149,8 +151,8 @@ export function startErase(store) {
       say($("erase-title"), `Erasing ${wish.agent}`);
       show("progress");
       progress(store.view);
-    }, { waits: wish.departed ? "Collecting votes. This may take a minute." : undefined, late: showProblem }),
-  );
+    }, how);
+  });
 
   $("erase-back").addEventListener("click", () => {
     say($("erase-title"), "Erase data");

@@ -65,10 +65,11 @@ export function sayNumbers(node, parameter) {
   node.replaceChildren(...pieces.flatMap((piece, index) => (index ? [" ", piece] : [piece])));
 }
 
-// `earlier`: the answer about a moment, or null.
+// `earlier`: the answer about a moment, or null. Returns whether a row shows zero.
 export function renderIntervals(list, parameters, earlier = null) {
   const before = new Map((earlier?.parameters ?? []).map((one) => [one.name, one]));
   const axis = axes(parameters, before);
+  let zeros = 0; // rows that show where zero is
   reconcile(
     list,
     parameters,
@@ -93,7 +94,9 @@ export function renderIntervals(list, parameters, earlier = null) {
     (node, parameter) => {
       const range = axis(parameter);
       const zero = node.querySelector(".zero");
-      bar(zero, range !== null && range[0] < 0 && range[1] > 0 ? range : null, 0, 0);
+      const crossed = range !== null && range[0] < 0 && range[1] > 0;
+      zeros += crossed;
+      bar(zero, crossed ? range : null, 0, 0);
       bar(node.querySelector(".prior"), range, parameter.prior_low, parameter.prior_high);
       bar(node.querySelector(".interval"), range, parameter.low, parameter.high);
       bar(node.querySelector(".mean"), range, parameter.mean, parameter.mean);
@@ -105,4 +108,5 @@ export function renderIntervals(list, parameters, earlier = null) {
       say(words, old ? `${earlier.label}: ${sentence(old)}` : "");
     },
   );
+  return zeros > 0;
 }

@@ -254,7 +254,7 @@ export function startPosterior(store) {
     const before = compared && earlier?.label === compared.label ? earlier : null;
     $("intervals-before").hidden = before === null;
     say($("intervals-label"), before?.label ?? "");
-    renderIntervals($("intervals"), parameters, before);
+    $("intervals-zero").hidden = !renderIntervals($("intervals"), parameters, before);
   }
 
   function moments(all) {
