@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import unweave
+from unweave import families, solvers
+from unweave import models as model_room
 from unweave.graph import graphs
 
 # Names beside the top level that pages use.
@@ -28,8 +30,7 @@ ALSO = (
 INTRODUCTION = """\
 `import unweave` is cheap: a name is loaded when it is first used. The names below are public; other
 modules may change without notice. Models have [a page of their own](models.md) with columns, priors
-and predictives; `unweave.families` has the distributions, `unweave.solvers` the
-[solvers](models.md#solvers)."""
+and predictives, and so have [solvers](models.md#solvers)."""
 
 
 def page(note: str) -> str:
@@ -44,6 +45,15 @@ def page(note: str) -> str:
     lines += _section("Graphs", [_path(f) for f in _graph_functions()], members=False)
     lines += _section("Also used in these pages", list(ALSO), members=True)
     lines += _section("Models", [_path(getattr(unweave, name)) for name in models], members=False)
+    shown = {*names, "by_name", "names"}
+    for title, module, members in (
+        ("Models of your own (`unweave.models`)", model_room, True),
+        ("Distributions (`unweave.families`)", families, False),
+        ("Solvers (`unweave.solvers`)", solvers, False),
+    ):
+        others = [getattr(module, name) for name in module.__all__ if name not in shown]
+        paths = [_path(one) for one in others if inspect.isclass(one) or inspect.isroutine(one)]
+        lines += _section(title, paths, members=members)
     return "\n".join(lines).rstrip() + "\n"
 
 
