@@ -156,6 +156,11 @@ def test_nobody_is_told_to_remove_an_agent_that_restarts_by_itself() -> None:
     assert waits(resting)["restarting"]["why"] == (
         "a2 restarts now, to remove erased values from memory: nothing to do."
     )
+    why = {"memory_holds_erased": "an erasure"}
+    due = known({"a2": None}, {one: status(one, **why) for one in ("a2", "a4")})
+    found = waits(due._replace(restarting=frozenset({"a2"})))
+    assert sorted(found) == ["restarting", "restarts 0"]
+    assert found["restarts 0"]["why"].startswith("a4 restarts soon, ")  # a2 does it now
     starting = known({"a2": short(phase="starting", parked=None)})._replace(stall=remove)
     assert "stall" not in waits(starting)
     moving = known({"a2": short(parked=None)})._replace(stall=remove)

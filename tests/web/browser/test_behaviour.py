@@ -600,6 +600,15 @@ def test_a_lost_connection_is_said_and_mended(visit, chromium):
             v.forgive("ERR_")
 
 
+def test_a_change_has_the_digits_that_it_was_rounded_to(visit):
+    words = (
+        "import('/static/js/format.js').then(m => [1e-4, -12.3, 0, 0.0123, -2e-9].map(m.signed))"
+    )
+    with visit(SceneSource(scene("rest"))) as v:
+        found = v.open().evaluate(words)
+    assert found == ["+0.0001", "−12.3", "too small to show", "+0.0123", "−2 × 10⁻⁹"]
+
+
 def test_parameters_are_chosen_and_compared(visit):
     view = scene("rest", parameters=tuple(f"weight {k}" for k in range(40)))
     view["kind"], view["clock"] = "simulation", 12.0

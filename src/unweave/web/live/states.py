@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from unweave.graph import Topology
-from unweave.operations.status import Overview, departed_agents, remarks, waiting_changes
+from unweave.operations.status import (
+    Overview,
+    departed_agents,
+    remarks,
+    restarts_due,
+    waiting_changes,
+)
 from unweave.text import count, listed, quote
 from unweave.web.view import VISITS, AgentState, AgentView, Summary, TokenView, Wait
 
@@ -267,6 +273,8 @@ def waits(known: Known) -> dict[str, Wait]:
     found: dict[str, Wait] = {}
     # Whoever reads the page need not be an operator, and changes wait in private rounds only.
     told = remarks(statuses) | {"batches": waiting_changes(statuses, numbers=False)}
+    soon = {name: s for name, s in statuses.items() if name not in known.restarting}
+    told["restarts"] = restarts_due(soon)  # not of those that restart now
     for kind, lines in told.items():
         for number, line in enumerate(lines if kind in _REMARKS else ()):
             found[f"{kind} {number}"] = as_wait(_REMARKS[kind], line + _PATIENCE.get(kind, ""))

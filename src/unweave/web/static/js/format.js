@@ -11,7 +11,7 @@ export const plural = (number, one, many = `${one}s`) =>
 const minus = (text) => text.replace("-", "−");
 
 function scientific(value, digits) {
-  const [mantissa, exponent] = value.toExponential(digits - 1).split("e");
+  const [mantissa, exponent] = value.toExponential(digits && digits - 1).split("e");
   const power = String(Number(exponent)).replace(/./g, (letter) => SUPERSCRIPT[letter]);
   return `${minus(mantissa)} × 10${power}`;
 }
@@ -49,7 +49,15 @@ export function at(value, scale) {
   return fixed(value, Math.max(0, 1 - magnitude));
 }
 
-export const signed = (value) => (value > 0 ? "+" : "") + number(value, 2);
+const given = new Intl.NumberFormat(LANGUAGE, { maximumSignificantDigits: 12 });
+
+// A change with the digits that it has: it was rounded where the standard deviation is.
+export function signed(value) {
+  if (value === 0) return "too small to show";
+  const size = Math.abs(value);
+  const text = size < 1e-6 || size >= 1e7 ? scientific(size) : given.format(size);
+  return `${value > 0 ? "+" : "−"}${text}`;
+}
 
 // ------------------------------------------------------------------------------- times
 
