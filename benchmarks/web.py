@@ -61,7 +61,7 @@ class Work(NamedTuple):
 
 BUSY = Work(50, 0.2, 10.0, 10)
 IDLE = Work(4, 6.0, 24.0, 10)
-STILL = Work(0, 0.0, 60.0, 6)
+STILL = Work(0, 0.0, 245.0, 3)  # in which each agent tells once that it is there
 
 
 class Turn(NamedTuple):

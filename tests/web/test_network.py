@@ -141,7 +141,7 @@ def test_an_audit_is_shown_and_no_agent_is_asked_for_its_status(
 def test_a_process_that_stands_still_is_noticed_when_others_need_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the first connection a line may be a minute late, so it is asked over a second one."""
+    """On the first connection a line may be minutes late, so it is asked over a second one."""
     monkeypatch.setattr(link, "_SLACK", 0.2)
     net = Processes(tmp_path / "net", agents=3)
     source = NetworkSource(net.root)
@@ -188,7 +188,7 @@ def test_a_process_that_stands_still_is_noticed_when_others_need_it(
 
 
 def test_a_process_that_was_stopped_is_noticed_while_nobody_needs_it(tmp_path: Path) -> None:
-    """At rest no agent tells for a minute that it is there, and none is asked: /proc tells."""
+    """At rest no agent tells for minutes that it is there, and none is asked: /proc tells."""
     net = Processes(tmp_path / "net", agents=3)
     source, doubted = NetworkSource(net.root), list[str]()
     source._doubt = doubted.append

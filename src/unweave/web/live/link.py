@@ -24,7 +24,9 @@ __all__ = ["AgentLink", "Followers"]
 
 _ROUTE = ROUTES["changes"]
 _ANSWER = TypeAdapter(_ROUTE.answers)
-_WAIT = 60.0  # seconds without news, after which an agent tells that it is there
+# Seconds without news, after which an agent tells that it is there. To a process that sleeps, a line
+# costs as much as some six seconds of sleep.
+_WAIT = 240.0
 _COLLECT = 0.4  # seconds that it gathers more of them in, after the first
 _SLACK = 10.0  # seconds more until it counts as silent
 _CONNECT = 3.0
@@ -50,7 +52,7 @@ class AgentLink:
         return await self.line(0.0)
 
     async def follow(self, run: str, after: int, every: float) -> None:
-        """From now on there is a line whenever something is new, or nothing is for a minute."""
+        """From now on there is a line whenever something is new, or nothing is for minutes."""
         how = {"timeout": _WAIT, "collect": _COLLECT, "follow": True, "every": every}
         await self._ask(run=run, after=after, **how)
 

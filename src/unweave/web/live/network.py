@@ -257,7 +257,7 @@ class NetworkSource:
         return {name: asleep(pid)} if pid is not None and lives(pid) else {}
 
     def _find_stopped(self) -> None:
-        """Agents whose processes were stopped. At rest nobody else would notice for a minute, and
+        """Agents whose processes were stopped. At rest nobody else would notice for minutes, and
         more questions would cost the others."""
         for name, status in self._known.statuses.items():
             if self._known.shorts.get(name) is not None and stands_still(status.get("pid")):
