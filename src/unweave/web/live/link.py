@@ -24,8 +24,8 @@ __all__ = ["AgentLink", "Followers"]
 
 _ROUTE = ROUTES["changes"]
 _ANSWER = TypeAdapter(_ROUTE.answers)
-# Seconds without news, after which an agent tells that it is there. To a process that sleeps, a line
-# costs as much as some six seconds of sleep.
+# Seconds without news, after which an agent tells that it is there. A line costs a process that
+# sleeps as much as some six seconds of sleep.
 _WAIT = 240.0
 _COLLECT = 0.4  # seconds that it gathers more of them in, after the first
 _SLACK = 10.0  # seconds more until it counts as silent
