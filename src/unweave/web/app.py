@@ -25,7 +25,14 @@ from unweave.errors import ConfigError, UnweaveError
 from unweave.json_form import as_json
 from unweave.text import clip, crash
 from unweave.web.feed import ViewFeed
-from unweave.web.protection import Access, Place, Protection, RequestRefused, Session, failure
+from unweave.web.protection import (
+    Access,
+    BrowserSession,
+    Place,
+    Protection,
+    RequestRefused,
+    failure,
+)
 from unweave.web.source import NotFound, ViewSource
 from unweave.web.view import Control, ErasureWish, SessionWish
 
@@ -114,7 +121,7 @@ class _Page:
 
     def __init__(self, source: ViewSource, feed: ViewFeed, access: Access) -> None:
         self._source, self._feed, self._access = source, feed, access
-        self.set_cookie: Callable[[Response, Session], None]
+        self.set_cookie: Callable[[Response, BrowserSession], None]
 
     async def run(self) -> None:
         """Run the source. If it fails, the page says so."""

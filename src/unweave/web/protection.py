@@ -7,10 +7,10 @@ needs the operator's access code, which a browser exchanges once for a cookie an
 do not know ports: a browser sends them to pages of every other account of this machine, too. The
 proof is kept by the page's scripts, which those of another port cannot read.
 
-    Access       the access code, and the sessions that it opened
-    Session      what a browser shows of one
-    Place        the host names under which the page is served
-    Protection   the checks before a request, and the headers of every answer
+    Access           the access code, and the sessions that it opened
+    BrowserSession   what a browser shows of one
+    Place            the host names under which the page is served
+    Protection       the checks before a request, and the headers of every answer
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from unweave.json_form import as_json, error_report
 
 __all__ = [
     "Access",
+    "BrowserSession",
     "Place",
     "Protection",
     "RequestRefused",
-    "Session",
     "failure",
     "is_loopback",
     "new_code",
@@ -103,7 +103,7 @@ def new_code() -> str:
     return "-".join(text[i : i + _LETTERS] for i in range(0, len(text), _LETTERS))
 
 
-class Session(NamedTuple):
+class BrowserSession(NamedTuple):
     """The cookie, and the proof that the request comes from this page."""
 
     cookie: str
@@ -125,7 +125,7 @@ class Access:
         self._clock = clock
         self._sessions: dict[bytes, float] = {}  # digest → when it ends
 
-    def open_session(self, given: str) -> Session:
+    def open_session(self, given: str) -> BrowserSession:
         """A session for the right code; raises `RequestRefused` for a wrong one. Wrong codes lock
         nobody out: 99 bits cannot be guessed, and another user of this machine could lock out the
         operator."""
@@ -138,11 +138,11 @@ class Access:
             )
         while len(self._sessions) >= _SESSIONS:
             del self._sessions[next(iter(self._sessions))]
-        session = Session(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
+        session = BrowserSession(secrets.token_urlsafe(32), secrets.token_urlsafe(32))
         self._sessions[_digest(session)] = now + _SESSION
         return session
 
-    def is_operator(self, shown: Session) -> bool:
+    def is_operator(self, shown: BrowserSession) -> bool:
         if self.code is None:
             return True
         return self._sessions.get(_digest(shown), 0.0) > self._clock()
@@ -154,7 +154,7 @@ def _same(given: str, code: str) -> bool:
     return hmac.compare_digest(plain[0].strip().encode(errors="replace"), plain[1].encode())
 
 
-def _digest(session: Session) -> bytes:
+def _digest(session: BrowserSession) -> bytes:
     return hashlib.sha256("\n".join(session).encode()).digest()
 
 
@@ -230,7 +230,7 @@ class Protection:
             return
         await self._app(scope, receive, guarded)
 
-    def set_cookie(self, response: Response, session: Session) -> None:
+    def set_cookie(self, response: Response, session: BrowserSession) -> None:
         response.set_cookie(
             self.cookie,
             session.cookie,
@@ -268,7 +268,7 @@ class Protection:
                 raise RequestRefused(
                     415, f"{path}: not JSON. Fix: send Content-Type: application/json"
                 )
-        shown = Session(_cookie(headers, self.cookie) or "", _proof(scope, headers))
+        shown = BrowserSession(_cookie(headers, self.cookie) or "", _proof(scope, headers))
         operator = self._access.is_operator(shown)
         scope["may_read"] = lambda: not self._access.lock or self._access.is_operator(shown)
         public = path in ("/", "/session") or path.startswith("/static/")
