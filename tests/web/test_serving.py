@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import html
 import http.client
 import json
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.dashboard import StillSource, page_files
+from tests.support.scenes import SceneSource, scene
 from unweave.address import Address
 from unweave.cli.dashboard import PageOptions, serving
 from unweave.errors import ConfigError
@@ -133,3 +135,17 @@ def test_the_words_of_the_page_are_those_of_the_glossary() -> None:
     for word, meaning in found:
         text = html.unescape(re.sub("</?code>", "`", meaning)).removesuffix(".")
         assert f"**{word}.** {text}" in glossary
+
+
+def test_the_end_closes_a_viewer_that_takes_nothing(recwarn: pytest.WarningsRecorder) -> None:
+    """Its socket would stay open after the loop that serves it."""
+    names = [f"clinic-{k:05}" for k in range(20_000)]  # more than the buffers of a connection hold
+    source = SceneSource(scene("rest", names))
+    with PageServer(source, Address("127.0.0.1", 0), code=None) as server:
+        host, port = server.place.address
+        viewer = socket.create_connection((host, port))
+        viewer.sendall(f"GET /events HTTP/1.1\r\nhost: {host}:{port}\r\n\r\n".encode())
+        assert viewer.recv(16)  # the answer has begun
+    viewer.close()
+    gc.collect()
+    assert not [one for one in recwarn if "unclosed" in str(one.message)]

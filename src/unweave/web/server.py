@@ -56,6 +56,15 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Generator[None]:
         yield
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Connections that have not ended in time are closed, too, while their loop still runs."""
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+        for _ in range(2):  # the turns of the loop in which that is done
+            await asyncio.sleep(0)
+
 
 class _Connection(H11Protocol):
     """A connection with no request, or with half of one, is closed after a while: else it would
