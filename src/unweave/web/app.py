@@ -179,7 +179,7 @@ class _Page:
 
     async def preview(self, request: Request) -> Response:
         wish = _read(_wish, await _body(request, _LARGE), "erasure")
-        if "keys" in wish:  # whether a record exists is nobody else's business
+        if "keys" in wish:  # other readers of the page must not learn whose records there are
             _demand_operator(request)
         return _json(await self._source.preview(wish))
 
