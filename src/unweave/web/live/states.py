@@ -298,7 +298,7 @@ def waits(known: Known) -> dict[str, Wait]:
             text = f"No process answers for {listed(rest, 5)}. Fix: start them with `unweave up`"
             found["down more"] = as_wait(f"{len(rest)} more agents do not answer", text)
             found["down more"]["agents"] = rest
-    # One of here that no longer answers is in no status, and not down before it is asked again.
+    # An agent here that no longer answers has no status, and is not down before it is asked again.
     away = [
         name
         for name in Overview(statuses, down, known.topology.agents).away()
