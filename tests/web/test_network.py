@@ -197,14 +197,16 @@ def test_a_process_that_was_stopped_is_noticed_while_nobody_needs_it(tmp_path: P
             statuses={"a1": {"pid": stopped.pid}, "a2": {"pid": runs.pid}, "a3": {}},
             shorts={name: {"phase": "idle"} for name in net.names},
         )
-        source._find_stopped()
-        assert not doubted
-        stopped.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, stopped.pid, os.WSTOPPED)
-        source._find_stopped()
-        assert doubted == ["a1"]
-        for process in (stopped, runs):
-            process.kill()
+        try:
+            source._find_stopped()
+            assert not doubted
+            stopped.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, stopped.pid, os.WSTOPPED)
+            source._find_stopped()
+            assert doubted == ["a1"]
+        finally:
+            for process in (stopped, runs):
+                process.kill()
 
 
 def test_details_ask_one_agent_once_for_all_viewers(
